@@ -184,7 +184,12 @@ async fn hostile_archives_change_nothing_outside_their_directory() {
         (vec![file("planted/escape", "x")], "in the place of a directory"),
         (vec![member(EntryType::Directory, "planted", "", b"")], "in the place of a directory"),
         (vec![file("directory", "x")], "a directory is in its place"),
-        (vec![member(EntryType::Link, "hard", "/etc/passwd", b"")], "hard link"),
+        (vec![member(EntryType::Link, "hard", "/etc/passwd", b"")], "points outside"),
+        (vec![member(EntryType::Link, "hard", "../secret", b"")], "points outside"),
+        (
+            vec![link("planted-link", &outside_name), member(EntryType::Link, "hard", "planted-link", b"")],
+            "hard link",
+        ),
         (vec![member(EntryType::Char, "device", "", b"")], "a device or a pipe"),
         (vec![member(EntryType::Block, "device", "", b"")], "a device or a pipe"),
         (vec![member(EntryType::Fifo, "pipe", "", b"")], "a device or a pipe"),

@@ -229,7 +229,7 @@ async fn the_ends_of_several_processes_are_reported_in_their_order() {
     let (_, why) = refused(ask(&channel, &waits(&["p1", "p9"])).await);
     assert!(why.starts_with("the bottle has no process p9: "), "{why}");
     let (_, why) = refused(ask(&channel, &waits(&["p1"; PROCESSES_MAX + 1])).await);
-    assert_eq!(why, "one request waits for at most 64 processes");
+    assert_eq!(why, "one request waits for at most 1024 processes");
 }
 
 #[tokio::test]
