@@ -82,7 +82,9 @@ pub fn select(
     named: Vec<(String, Option<SecretSource>)>,
 ) -> Result<Vec<SecretNeed>, Failure> {
     if sources.is_empty() {
-        return Err(Failure::state("the bottle has no credentials").about(slug));
+        return Err(Failure::state(format!("{slug} has no credentials"))
+            .about(slug)
+            .hint("a route with `auth` in the bottle's manifest sends a credential"));
     }
     if named.is_empty() {
         return Ok(sources);

@@ -45,28 +45,34 @@ pub(crate) struct Unpacked {
 /// Unpacks an archive into an open directory, like [`unpack`].
 pub(crate) fn unpack_into(directory: &OwnedFd, reader: impl Read) -> io::Result<Unpacked> {
     let mut reader = WholeArchive { reader, ended: false };
-    let mut unpacked = Unpacked::default();
-    {
-        let mut archive = Archive::new(&mut reader);
-        let mut members = Members::new(archive.entries()?);
-        while let Some(mut member) = members.next()? {
-            let place = member.place()?;
-            make(directory, &mut member, &place).map_err(|error| about(&place, error))?;
-            if member.what == What::Directory {
-                unpacked.directories.insert(place, directory_mode(member.mode));
-            }
-            unpacked.entries += 1;
-        }
-    }
+    let unpacked = members_into(directory, &mut reader);
     if reader.ended {
-        return Err(io::Error::new(
-            io::ErrorKind::UnexpectedEof,
-            "the archive is truncated: its end mark is missing",
-        ));
+        // The parser's own error says only where it missed data.
+        let is_of_parser =
+            |error: &io::Error| matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::Other);
+        return Err(unpacked.err().filter(|error| !is_of_parser(error)).unwrap_or_else(|| {
+            io::Error::new(io::ErrorKind::UnexpectedEof, "the archive is truncated: its end mark is missing")
+        }));
     }
+    let unpacked = unpacked?;
     // Reads the padding and the client's end message. Reading fails if there is no end message, because the archive is
     // truncated in this case.
     io::copy(&mut reader, &mut io::sink()).map(|_| unpacked)
+}
+
+fn members_into(directory: &OwnedFd, reader: impl Read) -> io::Result<Unpacked> {
+    let mut unpacked = Unpacked::default();
+    let mut archive = Archive::new(reader);
+    let mut members = Members::new(archive.entries()?);
+    while let Some(mut member) = members.next()? {
+        let place = member.place()?;
+        make(directory, &mut member, &place).map_err(|error| about(&place, error))?;
+        if member.what == What::Directory {
+            unpacked.directories.insert(place, directory_mode(member.mode));
+        }
+        unpacked.entries += 1;
+    }
+    Ok(unpacked)
 }
 
 /// Detects an archive that ends without the blocks of zeros that mark its end. The parser takes the end of the data for
